@@ -26,6 +26,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -35,14 +36,15 @@ from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.agent.settings.sources import CEILING, STARTED, home_directory, within
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible
-from hermes_nb.core.messages import Json, ToolCall
+from hermes_nb.core.messages import Json, Message, ToolCall
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, Preparing
 from hermes_nb.core.text import capitalised, number_of, one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Risk
+from hermes_nb.core.tools import Arguments, Content, Risk, Tool
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.views import can_draw, show
 from hermes_nb.notebook.execute.network import by_call
+from hermes_nb.notebook.execute.trial import current_what_if
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.shell import (
@@ -54,7 +56,7 @@ from hermes_nb.notebook.shell import (
     runs_beside,
     turn_cell,
 )
-from hermes_nb.safety.guard import COPY, MODES, Guard, Mode
+from hermes_nb.safety.guard import COPY, MODES, Decision, Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
 
@@ -516,6 +518,11 @@ class _Bar:
 
 
 VARIABLE = "HERMES_NB_APPROVE"
+ONLY_CODE = (
+    "the user wants to see first what this turn would do, so only run_python and try_python work, "
+    "on a copy of the variables"
+)
+"""The reason other tools that change something are refused in a turn with `--what-if`."""
 _LETS: dict[Mode, str] = {"edits": "change files and cells", "all": "run and change anything"}
 
 
@@ -534,6 +541,26 @@ class KernelGuard(Guard):
     def mode(self, mode: Mode) -> None:
         if (cell := turn_cell.get()) is not None and cell.mode is not None:
             cell.mode = mode
+
+    def decide(
+        self,
+        tool: Tool,
+        arguments: Arguments,
+        *,
+        messages: Sequence[Message] = (),
+        result: str | None = None,
+        content: Content | None = None,
+    ) -> Decision:
+        """Return the decision about a call; in a turn with `--what-if`, code runs on a copy."""
+        judge = partial(super().decide, messages=messages, result=result, content=content)
+        if current_what_if() is None or tool.name == COPY or tool.toolset == "web":
+            return judge(tool, arguments)
+        if tool.name == "run_python":
+            return judge(replace(tool, name=COPY), arguments)
+        risk = tool.risk if tool.risk_of is None else tool.risk_of(arguments)
+        if risk is Risk.READ:
+            return judge(tool, arguments)
+        return Decision(verdict="deny", why=ONLY_CODE)
 
 
 class Permission:

@@ -24,7 +24,7 @@ from hermes_nb.agent.session.turn import Turn
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.core.errors import SessionBusy
 from hermes_nb.core.loop import BUSY
-from hermes_nb.core.messages import Json
+from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.protocols import ChatModel, SessionStore, Variable
 from hermes_nb.core.text import TITLE, one_line
 from hermes_nb.core.threads import in_thread
@@ -42,6 +42,7 @@ from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.execute.code_lock import code_lock
 from hermes_nb.notebook.execute.collector import current_run
 from hermes_nb.notebook.execute.network import by_hermes, news
+from hermes_nb.notebook.execute.trial import WhatIf, copies_of
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.in_use import MOST_KEPT, ModelsInUse, ToolsInUse
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed, stopped_in_view
@@ -76,7 +77,8 @@ class KernelAgent:
     """A kernel's agent.
 
     `guests` counts the calls of other programs that may have changed something, by the session id
-    under which `%hermes undo` finds them. `at_close` has functions that `close` calls.
+    under which `%hermes undo` finds them. `at_close` has functions that `close` calls. `tried` is
+    what the last turn with `--what-if` tried, with its place and conversation.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class KernelAgent:
         self._apart: list[RunningTurn] = []
         self._unread: dict[str, list[str]] = {}  # by session
         self.unsent = [] if unsent is None else unsent
+        self.tried: tuple[WhatIf, Place, Sequence[Message]] | None = None
         self.guests: dict[str, int] = {}
         self.at_close: list[Callable[[], None]] = []
         self._say = say
@@ -268,6 +271,9 @@ class KernelAgent:
             lock.stop = self.stop
         turn = CellTurn(self.shell, options)
         running = RunningTurn(self.shell, turn, beside=beside)
+        if options.what_if:
+            running.cell.what_if = WhatIf()
+            copies_of(self.shell).start()
         running.alone = not self.can_run_beside(options)
         apart = (options.session or options.new) and len(self.running) < MOST_TURNS
         running.ahead = self.running[-1] if self.running and not apart else None
@@ -485,8 +491,14 @@ class KernelAgent:
         if left := turn.steering.close():
             self._unread.setdefault(session.id if session is not None else "", []).extend(left)
             turn.view.note(UNREAD)
+        if (what_if := running.cell.what_if) is not None:
+            what_if.end()
         if session is None:
             return
+        if what_if is not None and what_if.tried:
+            turn.transcript.what_if = what_if.changes
+            place = Place(session=session.id, turn=session.agent.turns, notebook=self.notebook)
+            self.tried = what_if, place, session.messages
         if turn.begun:
             self.last = turn.transcript
             turn.tell_changes(session, self.access.checkpoints, self.knowledge)

@@ -206,6 +206,7 @@ class HermesMagics(Magics):
     @argument("--background", action="store_true", help="run it while you run other cells")
     @argument("--quiet", action="store_true", help="show only a status line at the end")
     @argument("--dry-run", action="store_true", help="show the request and send nothing")
+    @argument("--what-if", action="store_true", help="run code on a copy, then keep or drop it")
     @argument("prompt", nargs=argparse.REMAINDER, help="the prompt, or a command (%%hermes help)")
     @line_cell_magic
     async def hermes(self, line: str, cell: str | None = None) -> None:
@@ -276,6 +277,7 @@ class HermesMagics(Magics):
             into=arguments.into,
             quiet=arguments.quiet,
             dry_run=arguments.dry_run,
+            what_if=arguments.what_if,
         )
         beside = arguments.background or self.background
         if beside and self.agent.can_run_beside(options):

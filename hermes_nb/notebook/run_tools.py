@@ -57,7 +57,7 @@ from hermes_nb.notebook.execute.cell_runs import runs_of, stale_line
 from hermes_nb.notebook.execute.code_lock import agent_code
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.execute.network import kernel_origin, take_in
-from hermes_nb.notebook.execute.trial import Copies
+from hermes_nb.notebook.execute.trial import copies_of, current_what_if
 from hermes_nb.notebook.execute.variable_history import mention
 from hermes_nb.notebook.shell import Shell, next_number, working_directory
 from hermes_nb.notebook.variables import (
@@ -88,7 +88,6 @@ def kernel_tools(
 
     `timeout` is in seconds, or None for no limit.
     """
-    copies = Copies(shell)
 
     def gist(arguments: Arguments) -> str:
         return telling(str(arguments.get("code", "")))
@@ -96,6 +95,8 @@ def kernel_tools(
     @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def run_python(context: ToolContext, code: str) -> ToolOutput:
         """Run Python in the live kernel; returns output and last value. No cell records it."""
+        if current_what_if() is not None:
+            return await copied(context, code)
         async with agent_code(shell):
             execution = await permitted(context, shell, code, timeout)
             show_drawings(shell, execution.outputs)
@@ -106,7 +107,10 @@ def kernel_tools(
     @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def try_python(context: ToolContext, code: str) -> ToolOutput:
         """Run Python on a copy of the variables, without network; changes nothing."""
-        execution, note = await copies.run(context, code)
+        return await copied(context, code)
+
+    async def copied(context: ToolContext, code: str) -> ToolOutput:
+        execution, note = await copies_of(shell).run(context, code)
         show_drawings(shell, execution.outputs)
         return _answer(shell, execution, note, images=IMAGES if context.sees_images else 0)
 

@@ -117,6 +117,8 @@ class TurnCell:
     """The cell's execution count."""
     mode: Mode | None = None
     """The turn's approval mode; None before and after the turn."""
+    what_if: Foreign = None
+    """What the turn tries on a copy, as an `execute.trial.WhatIf`; None without `--what-if`."""
     over: bool = False
     """Whether the turn runs next to the user's cells, because this one does not wait for it."""
 

@@ -20,7 +20,7 @@ from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError, HermesError
-from hermes_nb.core.events import Event, TurnEnded, TurnStarted
+from hermes_nb.core.events import CallDelta, Event, TurnEnded, TurnStarted
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Effort, StoredSession
 from hermes_nb.core.steering import Steering
@@ -30,6 +30,9 @@ from hermes_nb.notebook.display.plain_terminal import TerminalView
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import CellView, FinalView, StatusView, TurnView, can_draw
 from hermes_nb.notebook.execute.nested import showing
+from hermes_nb.notebook.execute.trial import copies_of
+from hermes_nb.notebook.execute.variable_changes import brief_change
+from hermes_nb.notebook.execute.variable_changes import changes as changed_variables
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined
 from hermes_nb.notebook.shell import (
@@ -40,10 +43,8 @@ from hermes_nb.notebook.shell import (
     running_cell,
     turn_cell,
 )
-from hermes_nb.notebook.variable_changes import brief_change
-from hermes_nb.notebook.variable_changes import changes as changed_variables
 from hermes_nb.notebook.widget_messages import widgets_live
-from hermes_nb.safety.guard import Mode
+from hermes_nb.safety.guard import COPY, Mode
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
 
@@ -87,6 +88,8 @@ class TurnOptions:
     """Whether to show nothing until the turn has ended."""
     dry_run: bool = False
     """Whether to show the request without sending it."""
+    what_if: bool = False
+    """Whether code runs on a copy of the variables, and nothing else may change anything."""
 
     def check(self, prompt: str, policy: Policy) -> None:
         """Raise `ConfigError` for an empty prompt, an invalid variable name or a forbidden mode."""
@@ -226,7 +229,7 @@ class CellTurn:
         session.agent.steering = self.steering
         turn = session.turn(
             message,
-            sinks=[self.view, self.events.append],
+            sinks=[self.view, self.events.append, self._start_copy],
             max_requests=env.options.max_requests or env.settings.max_requests,
             budgets=env.budgets,
             effort=env.options.effort,
@@ -237,6 +240,11 @@ class CellTurn:
         async with aclosing(turn) as running:
             async for _ in running:
                 pass
+
+    def _start_copy(self, event: Event) -> None:
+        """Start the process of `try_python` while the model is still writing the code."""
+        if isinstance(event, CallDelta) and event.name == COPY:
+            copies_of(self._shell).start()
 
     def tell_changes(
         self, session: Session, checkpoints: Checkpoints, knowledge: PromptSources

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from hermes_nb.notebook.turn import TurnEnv
 
 HEADING = "[Notebook context]"
+WHAT_IF = (
+    "[In this turn, run_python runs on a copy of the variables and can change no file. Other tools "
+    "that change something are refused. The user then decides whether the same code runs in the "
+    "kernel.]"
+)
+"""Tells the model what a turn with `--what-if` can do."""
 LIMIT = 6_000
 """Maximum characters of the block, about 1,700 tokens."""
 SHOWN_VARIABLES = 30
@@ -71,6 +77,8 @@ class UserMessageBuilder:
         self._say = say
         self._access = access
         self._sent = SentState()
+        self.decided: dict[str, str] = {}
+        """Whether the user kept what a session tried with `--what-if`, for its next message."""
 
     async def message(self, prompt: str, env: TurnEnv, library: Library) -> Message:
         """Return a turn's message for the prompt as typed, which may name a skill of `library`.
@@ -89,6 +97,10 @@ class UserMessageBuilder:
             parts += await self._skill(named[1], env, library)
         if "@" in prompt:
             parts += await self._named(prompt, env)
+        if (decided := self.decided.get(env.site.session)) and not env.options.dry_run:
+            parts.append(Text(self.decided.pop(env.site.session, decided), "ours"))
+        if env.options.what_if:
+            parts.append(Text(WHAT_IF, "ours"))
         if env.options.context and (note := await self._news(env)).text:
             parts.append(note)
         return Message(role="user", parts=tuple(parts))

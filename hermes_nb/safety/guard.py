@@ -106,6 +106,8 @@ class Way:
     """Revert the command's changes to files that run later until the user approves them."""
     offline: bool = False
     """Deny code in the kernel any network access that Python's audit events reveal."""
+    copied: bool = False
+    """Whether code runs on a copy of the variables, in another process."""
     closed: str = ""
     """The reason the user may not allow network access. Empty if the user may."""
     runs: str = ""
@@ -271,10 +273,10 @@ class Guard:
         """Return the decision about code for a copy, which can change nothing in a sandbox."""
         found, free = level(), self.held != "never" and self.sandboxed
         if free and found.name != "none" and found.meets(self.required):
-            return Decision(verdict="allow", shown=content.shown, way=Way())
+            return Decision(verdict="allow", shown=content.shown, way=Way(copied=True))
         decision = self._call(tool, arguments, risk, messages, content)
         why = _UNHELD_COPY if decision.why == _UNHELD else decision.why
-        way = replace(decision.way or Way(), profile=SandboxProfile.OUTSIDE)
+        way = replace(decision.way or Way(), profile=SandboxProfile.OUTSIDE, copied=True)
         return replace(decision, why=why, way=way)
 
     def _remembers(self, shape: str) -> bool:

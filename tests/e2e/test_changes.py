@@ -6,7 +6,7 @@ import re
 
 from tests.e2e.harness import HELD
 from tests.e2e.looking import THEMES, in_theme, violations
-from tests.e2e.test_approval import prepare, shown
+from tests.e2e.test_approval import click, prepare, shown
 from tests.e2e.test_story import type_into
 
 OLD = "total = df['yield kg'].astype(float).sum()"
@@ -85,13 +85,44 @@ def test_what_was_undone_is_redone_at_a_click(open_notebook, server, model):
         notebook.shot(f"receipt-undone-{theme}")
     page.evaluate("document.querySelectorAll('.hermes-receipt button').forEach(b => b.click())")
     page.keyboard.press("Enter", delay=HELD)  # the focus is on Redo
-    receipt.get_by_text("Undo").wait_for()
-    assert made.exists()
+    notebook.until(made.exists)
+    receipt.get_by_text("Undo", exact=True).wait_for()
     notebook.until(lambda: notebook.sources()[::3] == [NEW, "print(1)"])
     notebook.run(2)  # `%hermes undo` in a cell
     receipt.get_by_text("Undo").click()
     receipt.get_by_text("Redo").wait_for()
     notebook.until(lambda: notebook.sources()[0] == OLD)
+
+
+def test_what_ran_on_a_copy_is_kept_or_dropped_at_a_click(open_notebook, model):
+    notebook = open_notebook(
+        "rows = [3, 1, 2]", "%%hermes --what-if\nsort", "%%hermes --what-if\nx"
+    )
+    page = notebook.page
+    prepare(notebook, model, ("run_python", {"code": "rows.sort()"}))
+    model.replies += [*model.replies]
+    notebook.run(1)
+    assert "rows changed (only in a copy)" in (told := shown(notebook.run(2)))
+    assert "%hermes keep" not in told and notebook.value("rows") == [3, 1, 2]
+    receipt = page.locator(".hermes-receipt")
+    assert receipt.locator("button").all_inner_texts() == ["Keep", "Drop", "Ask again"]
+    for theme in THEMES:
+        in_theme(notebook, theme)
+        assert violations(receipt) == []
+        notebook.shot(f"what-if-{theme}")
+    page.evaluate("document.querySelectorAll('.hermes-receipt button').forEach(b => b.click())")
+    receipt.get_by_text("Keep").focus()
+    page.keyboard.press("Enter", delay=HELD)
+    click(notebook, "Run once")
+    receipt.get_by_text("Undo").wait_for()
+    assert notebook.value("rows") == [1, 2, 3]
+    receipt.get_by_text("Undo").click()
+    receipt.get_by_text("undone ").wait_for()
+    assert notebook.value("rows") == [3, 1, 2]
+    assert "rows changed (only in a copy)" in shown(notebook.run(3))
+    receipt.get_by_text("Drop").click()
+    receipt.get_by_text("dropped").wait_for()
+    assert notebook.value("rows") == [3, 1, 2]
 
 
 def test_what_a_kernel_has_loaded_is_trusted_at_a_click(open_notebook, model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.models.scripted import call
-from hermes_nb.notebook.variable_changes import VariableChange, brief_change
+from hermes_nb.notebook.execute.variable_changes import VariableChange, brief_change
 
 from tests.safety.seat import seated
 

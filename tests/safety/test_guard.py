@@ -194,11 +194,11 @@ def test_code_on_a_copy(monkeypatch, administered):
         assert Guard(mode).decide(*copy).verdict == verdict
         assert Guard(mode).decide(*copy, messages=[PAGE]).verdict == verdict
     child = ChildGuard(parent=Guard("ask")).decide(*copy)
-    assert (child.verdict, child.way) == ("allow", Way())
+    assert (child.verdict, child.way) == ("allow", Way(copied=True))
     for mode, verdict in {"ask": "ask", "edits": "ask", "all": "allow", "never": "deny"}.items():
         decision = Guard(mode, sandboxed=False).decide(*copy)
         assert decision.verdict == verdict
-        assert decision.way == Way(SandboxProfile.OUTSIDE)
+        assert decision.way == Way(SandboxProfile.OUTSIDE, copied=True)
     administered(network="force-off")
     decision = Guard("all", sandboxed=False).decide(*copy)
     assert decision.way is not None and decision.way.offline

@@ -27,7 +27,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, Toolset
-from hermes_nb.safety.guard import COPY, Way
+from hermes_nb.safety.guard import Way
 from hermes_nb.safety.permissions import SandboxProfile
 from hermes_nb.tools.workspace import Workspace
 
@@ -274,7 +274,7 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
             place = context.place
-            if not _on_a_copy(tool, context.permit):
+            if not _on_a_copy(context.permit):
                 await in_thread(checkpoints.note, place.session, place.turn, text)
             return await tool.run(context, arguments)
 
@@ -308,10 +308,9 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
     return toolset.map(keep)
 
 
-def _on_a_copy(tool: Tool, way: object) -> bool:
+def _on_a_copy(way: object) -> bool:
     """Return whether a call can change nothing, because it runs in a sandbox on a copy."""
-    confined = isinstance(way, Way) and SandboxProfile.OUTSIDE not in way.profile
-    return tool.name == COPY and confined
+    return isinstance(way, Way) and way.copied and SandboxProfile.OUTSIDE not in way.profile
 
 
 def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:

@@ -18,10 +18,10 @@ from hermes_nb.notebook.display.changes import diff_bundle
 from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
+from hermes_nb.notebook.execute.variable_changes import changes, not_saved
 from hermes_nb.notebook.execute.variable_history import CELLS, VariableHistory, history_of
 from hermes_nb.notebook.interpolate import literal
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.variable_changes import changes, not_saved
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 

@@ -213,6 +213,8 @@ def find(line: str) -> tuple[Command, str] | None:
     rest = more[0].strip() if more else ""
     if word == "why" and len(rest.split()) != 1:  # a question, not the name of a variable
         return None
+    if word in ("keep", "drop") and rest and not rest[0].isdigit():  # `drop the empty rows`
+        return None
     if (command := command_named(word)) is not None:
         _check_first(word, command, rest)
         return command, rest

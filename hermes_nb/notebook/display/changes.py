@@ -24,6 +24,8 @@ VARIABLES = 6
 """Maximum number of variables to list."""
 DIFF = "Changes of this turn"
 """Title of the diff, as in labextension/static/changes.js."""
+DECIDE = ("%hermes keep", "%hermes drop")
+"""The commands about the code of a turn with `--what-if`."""
 _LINE = 300
 """Maximum characters of a diff line."""
 _WHOLE_LINE = "display:inline-block;min-width:100%;"
@@ -47,6 +49,12 @@ def variables_line(variables: Sequence[str]) -> str:
     if len(variables) > VARIABLES:
         parts.append(f"{len(variables) - VARIABLES} more variables")
     return f"± {' · '.join(parts)}" if parts else ""
+
+
+def what_if_line(variables: Sequence[str]) -> str:
+    """Return what a turn changed in the copy as one line of plain text."""
+    told = variables_line(variables) or "± no variable"
+    return f"{told} (only in a copy)"
 
 
 def stale_line(stale: Sequence[str]) -> str:

@@ -95,6 +95,8 @@ class Transcript:
         notes: lines that do not come from the model, as Markdown.
         changes: the turn's changes that have not been undone.
         variables: the variables that the turn changed, each as a short text.
+        what_if: the variables that a turn with `--what-if` changed in the copy, or None if there is
+            nothing to keep.
         stale: the names of the cells that the turn made stale.
         learned: number of notes saved to memory by the turn.
         buttons: true if the page has buttons to undo the turn, so that its text needs no command.
@@ -109,16 +111,16 @@ class Transcript:
         self.live: Callable[[], str | None] = lambda: None
         self.beside = False
         self.state: Callable[[], str] = str
-        self.drew = False
+        self.drew = self.buttons = False
         self.spelled = "%hermes "
         self.usage = Usage()
         self.ending: TurnEnded | None = None
         self.notes: list[str] = []
         self.changes: Sequence[Change] = ()
         self.variables: Sequence[str] = ()
+        self.what_if: Sequence[str] | None = None
         self.stale: Sequence[str] = ()
         self.learned = 0
-        self.buttons = False
         self.session = ""
         self.plan_lines: list[str] = []
         self._turn = 0
@@ -168,6 +170,8 @@ class Transcript:
         told: dict[str, object] = {"refused": self.refused} if self.refused else {}
         if self.session and (self.variables or self.changes):
             told["turn"] = f"{self._turn} of {self.session}"  # what the page's buttons undo
+        if self.session and self.what_if is not None:
+            told["what_if"] = f"{self._turn} of {self.session}"  # what its buttons keep or drop
         return {"hermes": told} if told else {}
 
     def call(self, call_id: str) -> CallView:
@@ -303,6 +307,9 @@ class Transcript:
         if named := escape(changes.variables_line(self.variables)):
             undo = changes.clickable(*turn) if page and self.session and not self.buttons else ""
             blocks.append(named if self.changes or not undo else f"{named} · {undo}")
+        if self.what_if is not None:
+            ways = [] if page and self.buttons else [f"`{each}`" for each in changes.DECIDE]
+            blocks.append(" · ".join([escape(changes.what_if_line(self.what_if)), *ways]))
         if named := escape(changes.stale_line(self.stale)):
             blocks.append(named)
         if self.changes or self.learned:
@@ -345,6 +352,8 @@ class Transcript:
         lines = [plain_text(self._outcome()), plain_text(self._status(self._mark()))]
         if self.stale:
             lines.insert(1, changes.stale_line(self.stale))
+        if self.what_if is not None:
+            lines.insert(1, " · ".join([changes.what_if_line(self.what_if), *changes.DECIDE]))
         if self.variables:
             lines.insert(1, changes.variables_line(self.variables))
         if (self.changes or self.learned) and (told := changes.line(self.changes, self.learned)):

@@ -2,7 +2,8 @@
 
 It reads two lines of JSON from stdin: how to prepare (`Start`), then, when there is something to
 run, a job (`Job`), which is followed by the pickles and buffers of a `Handover`. It replies with
-one line of JSON (`Reply`) and ends. It also ends if stdin is closed or no job arrives in time.
+one line of JSON (`Reply`) and ends, unless the job says that more follow. It also ends if stdin is
+closed or the first job does not arrive in time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hermes_nb.core.text import head_tail
 from hermes_nb.core.tools import Place
 from hermes_nb.notebook.execute.handover import take_over
 from hermes_nb.notebook.execute.nested import execute
+from hermes_nb.notebook.execute.variable_changes import brief_change, changes
 from hermes_nb.notebook.execute.variable_history import mention
 from hermes_nb.notebook.shell import Foreign, Shell
 
@@ -68,6 +70,8 @@ class Job(TypedDict):
     """Time limit of the code."""
     offline: bool
     """Whether to deny network access."""
+    more: bool
+    """Whether more jobs may follow, which use the variables of this one."""
 
 
 class Reply(TypedDict):
@@ -79,6 +83,8 @@ class Reply(TypedDict):
     """Name and text of the error, if the code failed."""
     changes: str
     """The variables that the code made or changed, for the model."""
+    total: list[str]
+    """The variables that all jobs changed, in a few words each; [] for a single job."""
     failed: dict[str, str]
     """Variables that could not be read from their pickles, and why."""
     networked: bool
@@ -97,21 +103,27 @@ def main() -> None:
     waiting.cancel()
     if not line:
         os._exit(0)
-    job: Job = json.loads(line)
     printed = _redirect()
+    while line:
+        job: Job = json.loads(line)
+        target.write(_reply(shell, job, source, printed) + b"\n")
+        target.flush()
+        line = source.readline() if job["more"] else b""
+    os._exit(0)
+
+
+def _reply(shell: Shell, job: Job, source: BinaryIO, printed: BinaryIO) -> bytes:
+    """Run a job and return its reply as JSON."""
     try:
         reply = json.dumps(_run(shell, job, source, printed)).encode()
     except MemoryError:
         reply = b""
-    if not reply or len(reply) > MOST_REPLY:
-        why = "its output is too large" if reply else "it needs more than 2 GB of memory"
-        nothing = Reply(
-            outputs=[], error=["MemoryError", why], changes="", failed={}, networked=False
-        )
-        reply = json.dumps(nothing).encode()
-    target.write(reply + b"\n")
-    target.flush()
-    os._exit(0)
+    if reply and len(reply) <= MOST_REPLY:
+        return reply
+    why = "its output is too large" if reply else "it needs more than 2 GB of memory"
+    error = ["MemoryError", why]
+    nothing = Reply(outputs=[], error=error, changes="", total=[], failed={}, networked=False)
+    return json.dumps(nothing).encode()
 
 
 def _prepare(start: Start) -> Shell:
@@ -170,11 +182,14 @@ def _run(shell: Shell, job: Job, source: BinaryIO, printed: BinaryIO) -> Reply:
     done = asyncio.run(run)
     printed.seek(0)
     text = head_tail(printed.read(_PRINTED * 4).decode("utf-8", "replace"), _PRINTED)
+    printed.seek(0)
+    printed.truncate()
     stream: list[Json] = [{"output_type": "stream", "name": "stdout", "text": text}] if text else []
     return Reply(
         outputs=stream + list(done.outputs),
         error=[done.error.ename, done.error.evalue] if done.error else [],
         changes=mention(shell, done.variables),
+        total=[*map(brief_change, changes(shell, "", 1))] if job["more"] else [],
         failed=failed,
         networked=done.networked,
     )

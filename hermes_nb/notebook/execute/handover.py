@@ -29,7 +29,7 @@ import sys
 import time
 import types
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 
@@ -110,8 +110,10 @@ class Handover:
     """Names with a value that is not copied, or contains one, and its type."""
 
 
-def hand_over(code: str, namespace: Namespace, hidden: Namespace) -> Handover:
-    """Pickle the variables that `code` can use.
+def hand_over(
+    code: str, namespace: Namespace, hidden: Namespace, sent: Collection[str] = ()
+) -> Handover:
+    """Pickle the variables that `code` can use, except those in `sent`, which were sent before.
 
     `hidden` contains the shell's own names. Raises `TooLargeError`.
     """
@@ -121,6 +123,7 @@ def hand_over(code: str, namespace: Namespace, hidden: Namespace) -> Handover:
         for name, value in list(namespace.items())
         if type(name) is str and not name.startswith("__") and own.get(name, missing) is not value
     }
+    known = {name: value for name, value in known.items() if name not in sent}
     left: dict[str, str] = {}
     until = time.thread_time() + MOST_SECONDS
     while True:

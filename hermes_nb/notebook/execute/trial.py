@@ -3,7 +3,7 @@
 The process runs in the read-only sandbox of commands. It is used once; the next one is started
 right after it, imports the notebook's modules, and waits. Nothing that it returns is unpickled or
 executed. Without a sandbox, the user is asked, as for `run_python`, and the same process runs
-unconfined.
+unconfined. In a turn with `--what-if`, one process runs the code of all calls.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, cast
+from weakref import WeakKeyDictionary
 
 import hermes_nb
 from hermes_nb.core.errors import ToolError
@@ -32,8 +33,8 @@ from hermes_nb.notebook.execute.collector import Output
 from hermes_nb.notebook.execute.copy_worker import MOST_REPLY, Job, Start
 from hermes_nb.notebook.execute.handover import Handover, TooLargeError, hand_over
 from hermes_nb.notebook.execute.nested import CellError, Execution
-from hermes_nb.notebook.shell import Shell, next_number, working_directory
-from hermes_nb.safety.guard import Way
+from hermes_nb.notebook.shell import Shell, next_number, turn_cell, working_directory
+from hermes_nb.safety.guard import COPY, Way
 from hermes_nb.safety.later import Mark, mark_of
 from hermes_nb.safety.permissions import NoSandboxError, SandboxProfile
 from hermes_nb.safety.places import editable, python
@@ -88,6 +89,8 @@ class _Process:
     popen: subprocess.Popen[bytes]
     launch: Launch
     place: _Place
+    sent: set[str] = field(default_factory=set)
+    """The variables that it has."""
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Write to the process; blocks. If it has ended, its missing reply will tell."""
@@ -117,6 +120,48 @@ class _Process:
         self.launch.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Code that a turn with `--what-if` ran on the copy."""
+
+    code: str
+    failed: bool
+    """Whether it failed there."""
+
+
+@dataclass(slots=True)
+class WhatIf:
+    """The code of a turn with `--what-if`, and the process in which it runs."""
+
+    tried: list[Tried] = field(default_factory=list)
+    """The code to run in the kernel if the user keeps it."""
+    changes: list[str] = field(default_factory=list)
+    """The variables that it changed in the copy, in a few words each."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the call that uses the process."""
+    process: _Process | None = None
+    """The process, from the first code on."""
+
+    def add(self, name: str, code: str, result: _Result) -> None:
+        """Add a call's code, unless it only looked at variables."""
+        failed = result.execution.error is not None
+        if result.changed or not (failed or name == COPY):
+            self.tried.append(Tried(code, failed))
+            self.changes = result.total
+
+    def end(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.end()
+
+
+def current_what_if() -> WhatIf | None:
+    """Return what the calling turn has tried; None if it has no `--what-if`."""
+    cell = turn_cell.get()
+    found: WhatIf | None = cell.what_if if cell is not None else None
+    return found
+
+
 class Copies:
     """Runs code on copies of a shell's variables, and keeps a process ready for the next time."""
 
@@ -125,12 +170,32 @@ class Copies:
         self._spare: _Process | None = None
         self._starting: asyncio.Task[None] | None = None
 
+    def start(self) -> None:
+        """Start a process for code that will come soon, unless one is there."""
+        if self._spare is None and (self._starting is None or self._starting.done()):
+            self._starting = asyncio.create_task(self._prepare(None))
+
     async def run(self, context: ToolContext, code: str) -> tuple[Execution, str]:
         """Run code and return the result with a note for the model; raise `ToolError`."""
         way = context.permit if isinstance(context.permit, Way) else Way()
-        process = await self._taken(way.profile, context, code)
+        if (what_if := current_what_if()) is not None:
+            async with what_if.lock:
+                process = await self._same(what_if, way.profile, context, code)
+                result = await self._run(process, code, way, more=True)
+                what_if.add(context.call.name, code, result)
+        else:
+            process = await self._taken(way.profile, context, code)
+            result = await self._run(process, code, way)
+            self._starting = asyncio.create_task(self._prepare(process.place))
+        return result.execution, result.note
+
+    async def _run(self, process: _Process, code: str, way: Way, *, more: bool = False) -> _Result:
+        """Run code in a process, which ends unless there is `more` to come."""
+        ends = True
         try:
-            handover = hand_over(code, self._shell.user_ns, self._shell.user_ns_hidden)
+            handover = hand_over(
+                code, self._shell.user_ns, self._shell.user_ns_hidden, process.sent
+            )
             job = Job(
                 code=code,
                 names=handover.names,
@@ -140,16 +205,37 @@ class Copies:
                 files=_sources(self._shell, handover.files),
                 seconds=SECONDS,
                 offline=way.offline or bool(way.closed),
+                more=more,
             )
+            process.sent.update(handover.names)
             reply = await asyncio.wait_for(in_thread(process.ask, job, handover), SECONDS + _GRACE)
+            ends = not more
         except TooLargeError as error:
+            ends = not more
             raise ToolError(f"the variables were not copied: {error}; use run_python") from error
         except TimeoutError as error:
             raise ToolError(f"the code was stopped after {SECONDS:g} s") from error
         finally:
-            process.end()
-        self._starting = asyncio.create_task(self._prepare(process.place))
+            if ends:
+                process.end()
         return _result(reply, handover.left)
+
+    async def _same(
+        self, what_if: WhatIf, profile: SandboxProfile, context: ToolContext, code: str
+    ) -> _Process:
+        """Return the process of a turn; ask the user again if it is not in a sandbox."""
+        process = what_if.process
+        if process is None:
+            process = what_if.process = await self._taken(profile, context, code)
+            return process
+        if process.popen.poll() is not None:
+            raise ToolError("the copy has ended, with all that this turn made in it; end the turn")
+        used = process.place.profile
+        if await in_thread(_Place.now, used) != process.place:
+            raise ToolError("a file that is hidden from the copy has changed; end the turn")
+        if used is not profile:
+            await _ask(context, code, "its process was started without a sandbox")
+        return process
 
     async def _taken(self, profile: SandboxProfile, context: ToolContext, code: str) -> _Process:
         """Return the waiting process if it can be used, or else a new one.
@@ -165,19 +251,17 @@ class Copies:
                 return spare
             process = await self._started(place)
         except NoSandboxError as error:
-            how = f"It would run {SandboxProfile.OUTSIDE.words}"
-            why = f"it cannot run in a sandbox here: {error}. {how}"
-            question = Question(why=why, shown=visible(code, lines=True))
-            if context.ask is None or await context.ask(question) == "deny":
-                raise ToolError(f"the code was not run: {error}; use run_python") from error
+            await _ask(context, code, str(error))
             process = await self._started(_Place.now(SandboxProfile.OUTSIDE))
         if spare is not None:
             spare.end()
         return process
 
-    async def _prepare(self, place: _Place) -> None:
-        """Start the process for the next time."""
+    async def _prepare(self, place: _Place | None) -> None:
+        """Start the process for the next time, by default in the sandbox."""
         with suppress(NoSandboxError, OSError):
+            if place is None:
+                place = await in_thread(_Place.now, SandboxProfile.READ)
             self._spare = await self._started(place, _modules(self._shell))
 
     async def _started(self, place: _Place, modules: Sequence[str] = ()) -> _Process:
@@ -214,6 +298,23 @@ class Copies:
         )
         await in_thread(process.send, json.dumps(start).encode() + b"\n")
         return process
+
+
+_copies: WeakKeyDictionary[Shell, Copies] = WeakKeyDictionary()
+
+
+def copies_of(shell: Shell) -> Copies:
+    """Return what runs code on copies of a kernel's variables."""
+    return _copies.setdefault(shell, Copies(shell))
+
+
+async def _ask(context: ToolContext, code: str, error: str) -> None:
+    """Ask whether code may run without a sandbox; raise `ToolError` if not."""
+    how = f"It would run {SandboxProfile.OUTSIDE.words}"
+    why = f"it cannot run in a sandbox here: {error}. {how}"
+    question = Question(why=why, shown=visible(code, lines=True))
+    if context.ask is None or await context.ask(question) == "deny":
+        raise ToolError(f"the code was not run: {error}; use run_python")
 
 
 def _own_package() -> list[str]:
@@ -253,8 +354,21 @@ def _fonts() -> dict[str, str]:
     return found
 
 
-def _result(reply: bytes, left: Mapping[str, str]) -> tuple[Execution, str]:
-    """Return a reply, which code may have forged, as an execution and a note."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """The result of code in the copy."""
+
+    execution: Execution
+    note: str
+    """What the model is told about the variables."""
+    changed: bool
+    """Whether the code changed variables."""
+    total: list[str]
+    """What all code in the process changed, in a few words each."""
+
+
+def _result(reply: bytes, left: Mapping[str, str]) -> _Result:
+    """Return the result from a reply, which code may have forged."""
     try:
         told = json.loads(reply)
         error = tuple(redact(str(each)) for each in told["error"])
@@ -265,6 +379,7 @@ def _result(reply: bytes, left: Mapping[str, str]) -> tuple[Execution, str]:
         )
         failed = {str(name): redact(str(why)) for name, why in dict(told["failed"]).items()}
         changes = redact(str(told["changes"]))
+        total = [redact(str(each)) for each in told["total"]]
     except (ValueError, TypeError, KeyError, RecursionError) as problem:
         what = "it needed too much memory, or ended itself"
         raise ToolError(f"the code's process ended without a result: {what}") from problem
@@ -273,7 +388,8 @@ def _result(reply: bytes, left: Mapping[str, str]) -> tuple[Execution, str]:
         missing[_LISTED:] = [f"{len(missing) - _LISTED} more"]
     notes = [f"[in the copy only: {changes.strip('[]')}]"] if changes else []
     notes += [f"[not in the copy: {', '.join(missing)}]"] if missing else []
-    return execution, "\n".join(notes)
+    note = "\n".join(notes)
+    return _Result(execution=execution, note=note, changed=bool(changes), total=total)
 
 
 def _output(given: Json) -> Output | None:

@@ -50,16 +50,23 @@ export const start = ({ cells, dom, parts, tracker }) => {
   // ---- what can be done with a finished turn, below it ----
 
   const undone = new Map(); // when, by the turn's title
+  const decided = new Map(); // what became of code that ran on a copy: kept, dropped or decided
   const receipts = new WeakMap(); // boxes, by cell widget
   const shown = output => [output.data?.['text/markdown'] ?? ''].flat().join('');
   const turnOf = ({ outputs }) => {
     for (let i = 0; i < outputs.length; i++) {
       const output = outputs.get(i).toJSON();
-      const turn = output.metadata?.hermes?.turn ?? OLDER.exec(shown(output))?.[1];
+      const { turn: own, what_if: tried } = output.metadata?.hermes ?? {};
+      const turn = own ?? tried ?? OLDER.exec(shown(output))?.[1];
       if (WHICH.test(turn)) return turn;
     }
     return null;
   };
+
+  // Below a turn that ran on a copy, until the user has decided; then there is what to undo, or not.
+  const tries = ({ outputs }) => Array.from({ length: outputs.length },
+    (_, i) => outputs.get(i).toJSON().metadata?.hermes?.what_if).some(Boolean);
+  const DONE = { keep: / is kept\.|nothing to keep/, drop: / is dropped;|nothing to keep/ };
 
   const fill = (box, panel, cell, turn) => {
     // The text is drawn after the output is there, and the page may draw it again.
@@ -70,23 +77,31 @@ export const start = ({ cells, dom, parts, tracker }) => {
       const told = await run(panel, `%hermes ${word} ${turn}`, { cellId: cell.model.id });
       if (!done.test(told)) return;
       const when = new Date().toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
-      if (word === 'redo') undone.delete(turn);
+      if (word in DONE) decided.set(turn, /is (kept|dropped)/.exec(told)?.[1] ?? 'decided');
+      else if (word === 'redo') undone.delete(turn);
       else undone.set(turn, when);
       const focused = box.contains(document.activeElement);
       fill(box, panel, cell, turn);
-      if (focused) box.querySelector('button').focus();
+      if (focused) box.querySelector('button')?.focus();
     };
     const diff = () => {
       if (fold()) fold().open = !fold().open;
     };
     const again = () => parts.cells.run(panel, panel.content.widgets.indexOf(cell));
     const when = undone.get(turn);
-    const made = when
-      ? [
-          dom.element('span', 'hermes-dim', `undone ${when}`),
-          dom.button('Redo', () => void act('redo', / is redone:|nothing to redo|is not undone/))
-        ]
-      : [dom.button('Undo', () => void act('undo', / is undone:|nothing to undo|already undone/))];
+    const choose = ([label, word]) => dom.button(label, () => void act(word, DONE[word]));
+    let made = [
+      dom.button('Undo', () => void act('undo', / is undone:|nothing to undo|already undone/))
+    ];
+    if (tries(cell.model) && decided.get(turn) !== 'kept')
+      made = decided.has(turn)
+        ? [dom.element('span', 'hermes-dim', decided.get(turn))]
+        : [['Keep', 'keep'], ['Drop', 'drop']].map(choose);
+    else if (when)
+      made = [
+        dom.element('span', 'hermes-dim', `undone ${when}`),
+        dom.button('Redo', () => void act('redo', / is redone:|nothing to redo|is not undone/))
+      ];
     const outputs = Array.from({ length: cell.model.outputs.length }, (_, i) =>
       shown(cell.model.outputs.get(i).toJSON()));
     if (outputs.some(each => each.includes('<details title="Changes ') || OLDER.test(each)))
