@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
+from hermes_nb.notebook.document.document import source_hash
 from hermes_nb.notebook.frontend import PROTOCOL
 
 from tests.kernels import Kernel, kernel
@@ -61,6 +62,7 @@ class BesideKernel:
         self.order: list[str] = []
         self.page = False
         self.asked: dict[str, dict[str, Any]] = {}  # the open questions, by cell, if `page` is set
+        self.notebook: dict[str, str] = {}  # the page's cells: id and source, if `page` is set
         self._boxes: dict[str, tuple[str, str]] = {}
         self._cells: dict[str, str] = {}
         self._done: set[str] = set()
@@ -153,8 +155,27 @@ class BesideKernel:
             cell = request["args"]["cell"]
             self.asked[cell], self._boxes[cell] = request["args"], (comm, request["id"])
         elif request["id"]:
-            found = [] if request["op"] == "list" else {}
+            every = [*map(self._described, self.notebook)]
+            one = next((c for c in every if c["id"] == request["args"].get("id")), {})
+            found = every if request["op"] == "list" else one
             self._tell(comm, {"id": request["id"], "result": found})
+
+    def _described(self, name: str) -> dict[str, Any]:
+        source, shown = self.notebook[name], []
+        for each in self.outputs[name]:
+            shown.append({"output_type": "stream", "name": "stdout", "text": each["text"]})
+        return {
+            "id": name,
+            "index": [*self.notebook].index(name),
+            "type": "code",
+            "source": source,
+            "hash": source_hash(source),
+            "metadata": {},
+            "outputs": shown,
+            "output_count": len(shown),
+            "execution_count": self.count.get(name),
+            "running": name in self._cells.values() and name not in self._done,
+        }
 
     def answer(self, cell: str, how: str) -> None:
         """Answer the question of a cell."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,6 +42,7 @@ from hermes_nb.notebook.document.document import (
     Output,
     as_nbformat,
     brief_id,
+    find,
 )
 from hermes_nb.notebook.document.ipynb import read_notebook, source_of
 from hermes_nb.notebook.document.outline import (
@@ -54,12 +56,18 @@ from hermes_nb.notebook.document.outline import (
 )
 from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.execute.cell_runs import runs_of, stale_line
-from hermes_nb.notebook.execute.code_lock import agent_code
+from hermes_nb.notebook.execute.code_lock import agent_code, code_lock
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.execute.network import kernel_origin, take_in
 from hermes_nb.notebook.execute.trial import copies_of, current_what_if
 from hermes_nb.notebook.execute.variable_history import mention
-from hermes_nb.notebook.shell import Shell, next_number, working_directory
+from hermes_nb.notebook.shell import (
+    Shell,
+    next_number,
+    running_cell,
+    runs_beside,
+    working_directory,
+)
 from hermes_nb.notebook.variables import (
     brief,
     describe,
@@ -197,13 +205,16 @@ RUNNER = "run_cell"
 RAN = "It ran when the user approved its text, and was not run again:"
 CELL_TIMEOUT = 600
 """Default time limit in seconds for one cell, or for a clean run of a whole notebook."""
+IDLE = 0.5
+"""Seconds between looks at a cell that has not begun while the kernel runs nothing."""
 _LEAST = 2_000
 """Minimum characters of output per cell."""
 
 
 def run_tools(bench: KnownCells, *, root: Path | None) -> Toolset:
     """Return the tools that run cells; `root` is the workspace (None: the working directory)."""
-    return Toolset([_run_cell(bench), _run_cells(bench), _run_notebook(bench, root)])
+    makers = (_run_cell, _run_cells, _wait_for)
+    return Toolset([*(make(bench) for make in makers), _run_notebook(bench, root)])
 
 
 def _scope(bench: KnownCells, ids: object, otherwise: str) -> str:
@@ -294,6 +305,44 @@ def _run_cells(bench: KnownCells) -> Tool:
         return await run_known(bench, context, ids, timeout)
 
     return run_cells
+
+
+def _wait_for(bench: KnownCells) -> Tool:
+    @tool(
+        toolset="notebook",
+        exclusive=True,
+        describe=lambda arguments: bench.gist({"id": arguments.get("cell", "")}),
+    )
+    async def wait_for(context: ToolContext, cell: str) -> ToolOutput:
+        """Sleep until the user's running cell has ended; return its output."""
+        document, cells = await bench.cells(context.place)
+        known = find(cells, cell)
+        if known.type != "code":
+            raise ToolError(f"cell {known.id} is a {known.type} cell; only code cells run")
+        started, lock = time.monotonic(), code_lock(bench.shell)
+        while (ran := await document.get(known.id)).running:
+            if lock is None or not runs_beside() or known.id == running_cell(bench.shell):
+                raise ToolError(f"cell {known.id} runs after this turn; end your answer first")
+            context.progress("waiting for your cell")
+            await lock.next_end(IDLE)
+            document = await bench.open(context.place)
+            if isinstance(document, FallbackDocument):
+                raise ToolError(f"cell {known.id} has ended, but its page is closed: no output")
+        seconds = time.monotonic() - started
+        outputs = list(ran.outputs or ())
+        failure = next((each for each in outputs if each["output_type"] == "error"), None)
+        images = IMAGES if context.sees_images else 0
+        output = render(outputs, limit=TOTAL_LIMIT, images=images)
+        verb = "failed" if failure else "has run" if ran.execution_count else "has not run"
+        title = f"cell {brief_id(ran.id)} (index {ran.index}) {verb}; waited {seconds:.1f} s"
+        text = without_hidden(f"{title}\n{output.text or '(no output)'}", bench.shell)
+        if failure is None:
+            return ToolOutput(text, output.images, kernel_origin())
+        error = ToolError(text)
+        error.origin = kernel_origin()
+        raise error
+
+    return wait_for
 
 
 def _run_notebook(bench: KnownCells, root: Path | None) -> Tool:

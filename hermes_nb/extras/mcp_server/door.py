@@ -207,7 +207,7 @@ class Door:
             return FileDocument(Path(agent.notebook))
 
         own = kernel_tools(shell) + notebook_tools(shell, access.document, foreign=access.foreign)
-        own = own.without("run_notebook", "try_python") + Toolset([self._undo()])
+        own = own.without("run_notebook", "try_python", "wait_for") + Toolset([self._undo()])
         file = notebook_tools(shell, saved, foreign=access.foreign).only(*CELLS)
         approver = PageApprover(agent, client, self._asked)
         offered = (own.map(self._in_turn), file)

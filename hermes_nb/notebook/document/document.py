@@ -66,6 +66,8 @@ class Cell:
     """The outputs; None if they were not requested."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
     """The cell's metadata."""
+    running: bool = False
+    """True if it is running, or waiting to run."""
     run: bool = False
     """True if the user accepted a change to the cell and wants to run it."""
 

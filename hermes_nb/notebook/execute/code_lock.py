@@ -54,6 +54,7 @@ class CodeLock:
         self._kernel = shell.kernel
         self._lock = asyncio.Lock()
         self._ended = 0.0  # when the last cell ended
+        self._next_end: asyncio.Future[None] | None = None
         self._guard = threading.Lock()
         self._runs: TurnCell | None = None
         self._aimed: TurnCell | None = None
@@ -131,7 +132,19 @@ class CodeLock:
         holder.over = True
         self._ended = time.monotonic()
         if not holder.lent:
-            self._lock.release()
+            self._release()
+
+    def _release(self) -> None:
+        self._lock.release()
+        if self._next_end is not None:
+            self._next_end.set_result(None)
+            self._next_end = None
+
+    async def next_end(self, idle: float) -> None:
+        """Wait until code has ended; without running code, wait for at most `idle` seconds."""
+        if self._next_end is None:
+            self._next_end = asyncio.get_running_loop().create_future()
+        await asyncio.wait({self._next_end}, timeout=None if self._lock.locked() else idle)
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
@@ -153,7 +166,7 @@ class CodeLock:
                 self._runs = None
             _holder.reset(token)
             holder.over = True
-            self._lock.release()
+            self._release()
 
     async def _acquire(self, cell: TurnCell | None) -> None:
         self._waiting.add(cell)

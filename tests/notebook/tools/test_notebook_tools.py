@@ -90,16 +90,17 @@ def test_the_toolset(tools):
     risks = {tool.name: tool.risk for tool in tools}
     assert list(risks) == [
         "notebook_outline", "read_cells", "insert_cell", "edit_cell", "delete_cell", "move_cell",
-        "run_cell", "run_cells", "run_notebook",
+        "run_cell", "run_cells", "wait_for", "run_notebook",
     ]  # fmt: skip
     assert set(list(risks.values())[:2]) == {Risk.READ}
     assert set(list(risks.values())[2:6]) == {Risk.WRITE}
+    assert risks.pop("wait_for") == Risk.READ
     assert set(list(risks.values())[6:]) == {Risk.EXECUTE}
     assert all(tool.toolset == "notebook" for tool in tools)
     assert all(tool.exclusive for tool in tools if tool.risk is not Risk.READ)
     sent = [[tool.name, tool.description, tool.parameters] for tool in tools]
     size = sum(len(json.dumps(each, separators=(",", ":"))) for each in sent)
-    assert size / JSON_CHARACTERS_PER_TOKEN <= 900
+    assert size / JSON_CHARACTERS_PER_TOKEN <= 925
 
 
 def test_outline_and_what_changed(use, path):

@@ -53,6 +53,7 @@ export const describe = (panel, index, outputs, cap) => {
   about.metadata = cell.getMetadata();
   if (cell.cell_type !== 'code') return about;
   about.execution_count = cell.execution_count;
+  about.running = cell.executionState === 'running';
   about.output_count = panel.content.model.cells.get(index).outputs.length;
   const shown = outputs === 'kinds' ? kind : o => (cap ? clipped(o, cap) : o);
   if (outputs) about.outputs = cell.getOutputs().map(shown);
