@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from hermes_nb.core.protocols import Variable
@@ -89,6 +89,8 @@ _COMPARED = (
     (re.compile(r"\b(?:in|of|from|during) (\d{4})\b"), "== year"),
     (re.compile(rf"\b(?:exactly|equal to|equals?|of|is|in) {_NUMBER}"), "=="),
 )
+_GREW = r"gr[eo]w|grown|grows|growth|increased?|increases|rose|rise|gain(?:ed)?|improved?"
+_FELL = r"fell|fall|fallen|dropp?e?d?|decreased?|decreases|declined?|shr[aiu]nk"
 _SAID = {">": "above", "<": "below", ">=": "at least", "<=": "at most", "==": "equal to"}
 _MISSING = r"missing|null|nan|nans|empty|blank|unknown|lack|lacks|lacking|no|without"
 _COUNTED = (
@@ -233,14 +235,16 @@ class _Question:
 def read(text: str, table: Variable) -> Query | Unknown | None:
     """Return the query for a question, its unknown words, or None if no rule applies."""
     question = _linked(text, table)
-    _compare(question)
-    query = next((made for form in _FORMS if (made := form(question)) is not None), None)
+    query = _change(question)
+    if query is None:
+        _compare(question)
+        query = next((made for form in _FORMS if (made := form(question)) is not None), None)
     left = _unexplained_words(question)
     if left:
         known = "|".join([*_AGGREGATES, _MOST, _LEAST, _OVER, _UNDER])
         if not is_english(text):
             return None
-        strange = [word.text for word in left if not re.fullmatch(known, word.text)]
+        strange = [w.text for w in left if not re.fullmatch(rf"{known}|\d.*", w.text)]
         return Unknown(table, tuple(dict.fromkeys(strange or [word.text for word in left])))
     unused = query and any(each.column not in query.code for each in question.numbers)
     either = re.search(r"\b(?:or|either)\b", question.text) is not None
@@ -491,6 +495,42 @@ def _is_row(question: _Question, before: _Word | None, word: _Word) -> bool:
 
 
 # The forms of questions. Each returns a query or None.
+def _change(question: _Question) -> Query | None:
+    """Name the group that grew or fell most: "which plant grew most from week 1 to week 2?".
+
+    It comes first, since to others the two numbers are conditions on the rows.
+    """
+    text = question.text
+    kinds = [m for m in question.kinds if re.search(r"\b(?:which|what)\s*$", text[: m.start])]
+    span = re.search(rf"\b(?:from|between)(?: \w+)? {_NUMBER} (?:to|and)(?: \w+)? {_NUMBER}", text)
+    grew = re.search(rf"\b(?:{_GREW})\b", text) is not None
+    if not kinds or span is None or not question.take(rf"{_GREW}|{_FELL}"):
+        return None
+    inside = [m for m in question.numbers if span.start() <= m.start < span.end()]
+    time = inside[0] if inside else _year_column(replace(question, mentions=[]))
+    columns = [c for c in question.table.columns or {} if question.is_number(c)]
+    named = [m.column for m in question.numbers]
+    of = [c for c in named or columns if time is not None and c != time.column]
+    of = of or [c for c in columns if time is not None and c != time.column]
+    if time is None or len(of) != 1:
+        return None
+    question.says(_MOST)
+    question.says(re.escape(span[0]))
+    kind, target, at = kinds[0].column, of[0], question.named(time)
+    if (question.table.columns or {})[time.column].startswith("datetime"):
+        at += ".dt.year"
+    where, totals = question.where, list[str]()
+    for number in span.groups():
+        rows = replace(question, filters=[*question.filters, (f"{at} == {number}", "")]).rows
+        totals.append(f"{rows}.groupby({kind!r})[{target!r}].sum()")
+    first, last = totals
+    change = f"{last} - {first}" if grew else f"{first} - {last}"
+    end = "increase" if grew else "decrease"
+    says = f"`{kind}` with the largest {end} of the total `{target}`{where} from"
+    says += f" {span[1]} to {span[2]} of `{time.column}`: {{}}."
+    return Query(f"({change}).loc[lambda by: by > 0].nlargest(1).index.tolist()", says)
+
+
 def _columns(question: _Question) -> Query | None:
     name = question.table.name
     if re.fullmatch(_SHOW.format(re.escape(name.lower())), question.text):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request, Variable
@@ -68,6 +69,15 @@ _NAMED = re.compile(
     r"[`'\"]?([A-Za-z_]\w*)[`'\"]?\s*(?=\?|\.|$|have|has|contain|is\b)"
 )
 _CELL = re.compile(r"\bcell (?:number |no\. ?|index )?(\d+)\b")
+_FAILED = re.compile(r"A cell failed\. (Mend|Explain)")
+"""The beginning of the prompts of `%hermes fix` and `%hermes explain`."""
+_FAILED_CELL = re.compile(r"^Cell(?: (\S+))?:\n(`{3,})python\n(.*?)\n\2$", re.MULTILINE | re.DOTALL)
+_UNKNOWN_COLUMN = (
+    r"KeyError: ['\"](?P<column>\w+)['\"]|'DataFrame' object has no attribute '(?P<attribute>\w+)'"
+)
+_UNKNOWN_NAME = re.compile(rf"{_UNKNOWN_COLUMN}|NameError: name '(?P<variable>\w+)' is not defined")
+RAN = "kept it and ran it:"
+"""Part of edit_cell's result if the user chose *Keep and run*."""
 _REFUSED = re.compile(r"was not run|cancelled|interrupted|skipped|declined", re.IGNORECASE)
 _CODE_ASKED = re.compile(
     r"\b(?:code|function|script|program|class|regex|query|expression|snippet)\b"
@@ -88,7 +98,11 @@ def next_step(request: Request, variables: Sequence[Variable]) -> Call | FileAns
     question, seen = _turn(request.messages)
     if request.tool_choice == "none" or not len(request.tools) or not question:
         return None
-    step = _step(question, seen, variables)
+    if _FAILED.match(question):
+        last = next(m.text for m in reversed(request.messages) if m.role == "user")
+        step: Call | FileAnswer | None = _failed_cell(question, last, seen, variables)
+    else:
+        step = _step(question, seen, variables)
     if (
         step is None
         and seen
@@ -179,6 +193,40 @@ def _step(
     if file_questions.about_files(question):
         return file_questions.step(question, seen)
     return _variable(question, seen, variables) or _table(question, seen, variables)
+
+
+def _failed_cell(
+    question: str, text: str, seen: Sequence[PastCall], variables: Sequence[Variable]
+) -> Call | FileAnswer:
+    """Repair or explain a misspelled name; `text` is the whole message, with the error."""
+    names = [*_UNKNOWN_NAME.finditer(text)]
+    cell = _FAILED_CELL.search(question)
+    if not names or cell is None:
+        return FileAnswer("the built-in model is too small for this error", found=False)
+    kind, wrong = names[-1].lastgroup or "", names[-1][names[-1].lastgroup or 0]
+    known = [v.name for v in variables]
+    if kind != "variable":
+        kind, known = "column", [name for v in variables for name in v.columns or {}]
+    close = get_close_matches(wrong, known, 1)
+    if not close:
+        there = ", ".join(f"`{name}`" for name in known[:MOST_COLUMNS])
+        listed = f" ({kind}s: {there})" if there else ""
+        kind = kind.replace("column", "key or column")
+        return FileAnswer(f"there is no {kind} `{wrong}`{listed}", found=False)
+    cause = f"There is no {kind} `{wrong}`; the closest name is `{close[0]}`."
+    identity, source = cell[1], cell[3]
+    line = next((each for each in source.split("\n") if wrong in each), "")
+    explain = _FAILED.match(question)
+    if (explain and explain[1] == "Explain") or not identity or source.count(line) != 1:
+        return FileAnswer(cause)
+    if not seen:
+        new = re.sub(rf"\b{wrong}\b", close[0], line)
+        return Call("edit_cell", {"id": identity, "old": line, "new": new})
+    if seen[-1].failed or is_wrong(seen[-1].text, failed=False):
+        return FileAnswer(f"{cause} Look at the last call above: it did not work", found=False)
+    if seen[-1].name == "edit_cell" and RAN not in seen[-1].text:
+        return Call("run_cell", {"id": identity})
+    return FileAnswer(f"{cause} I changed the cell and ran it.")
 
 
 def _cell(number: str, seen: Sequence[PastCall]) -> Call | FileAnswer:

@@ -11,12 +11,15 @@ import pytest
 from hermes_nb.core.events import TurnEnded
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, Reply, ToolCall
-from hermes_nb.core.protocols import Request
+from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.extras.local.file_questions import Call
 from hermes_nb.extras.local.model import EmbeddedModel
 from hermes_nb.extras.local.questions import Query, read
 from hermes_nb.extras.local.rules import FileAnswer, checked, is_code, next_step
 from hermes_nb.extras.local.weights import WeightsStore
+from hermes_nb.notebook.commands.fix import explain_prompt, fix_prompt
+from hermes_nb.notebook.document.document import Cell
 from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.notebook.variables import summaries, variables_of
 from hermes_nb.tools.files import files
@@ -68,6 +71,11 @@ def ask(shell, tmp_path):
         ("Which city has the most houses?", "`city` with the most rows: Bern."),
         ("Mean rooms per city?", "The mean `rooms` for each `city`: Basel 2, Bern 3.50 and Zug 5."),
         ("How many houses have a garden?", "`houses` has 3 rows where `garden` is yes."),
+        (
+            "Which city's price grew most from 2020 to 2021?",
+            "`city` with the largest increase of the total `price_chf` from 2020 to 2021 of "
+            "`sold`: Bern.",
+        ),
         ("How many houses have no price?", "1 rows of `houses` have no `price_chf`."),
         (
             "How many rooms do the houses in the IT department have in total?",
@@ -130,6 +138,8 @@ def test_an_answer_is_composed_from_the_data(ask, question, answer):
         ("What is the mean of a in rows.csv?", "`rows.csv` is not loaded as a table"),
         ("Which file mentions Kubernetes?", "no file here contains that"),
         ("Which house is the saddest?", "`saddest`"),
+        ("Which city's price fell most from 2020 to 2021?", "no row has a value for that"),
+        ("Which house shrank between 2020 and 2021?", "for `shrank` ("),
         ("How many houses are in each district?", "`district`"),
         ("Which city has the longest houses on average?", "`longest`"),
         ("What is the total price of the 2 cheapest houses?", "`2`"),
@@ -169,6 +179,64 @@ def test_a_failed_calculation_is_no_answer(ask, shell):
 def test_what_no_rule_covers_is_asked_of_the_weights(ask):
     _, ended = ask("Explain what a median is.")
     assert ended.reason == "failed" and "must download its weights" in ended.error
+
+
+def failed(shell, source: str, error: str, wish=fix_prompt) -> str:
+    """Return the prompt about a cell that has failed with this error."""
+    name, _, message = error.partition(": ")
+    output = {"output_type": "error", "ename": name, "evalue": message, "traceback": [error]}
+    cell = Cell(id="c4", type="code", source=source, hash="", index=3, outputs=[output])
+    if wish is fix_prompt:
+        return fix_prompt(shell, cell=cell)
+    return explain_prompt(shell, above=cell, named=True)
+
+
+def test_a_misspelled_name_is_repaired_and_everything_else_is_admitted(shell):
+    columns = {"rooms": "int64", "price_chf": "float64"}
+    houses = [Variable(name="houses", type="pandas.DataFrame", columns=columns)]
+    tools = Toolset(
+        [
+            Tool(name=name, description="", parameters={}, run=lambda *_: "")
+            for name in ("edit_cell", "run_cell")
+        ]
+    )
+
+    def step(prompt: str, *made: tuple[str, str]):
+        messages = [Message.user(prompt)]
+        for number, (name, result) in enumerate(made):
+            call = ToolCall(id=f"c{number}", name=name, arguments={"id": "c4"})
+            messages += [Message.assistant(calls=[call]), Message.tool(call, result)]
+        return next_step(Request(messages=messages, tools=tools), houses)
+
+    source = "m = houses['price_cfh'].mean()\nprint(m)"
+    prompt = failed(shell, source, "KeyError: 'price_cfh'")
+    edit = step(prompt)
+    assert edit == Call(
+        "edit_cell",
+        {
+            "id": "c4",
+            "old": "m = houses['price_cfh'].mean()",
+            "new": "m = houses['price_chf'].mean()",
+        },
+    )
+    assert step(prompt, ("edit_cell", "edited cell 4")) == Call("run_cell", {"id": "c4"})
+    for made in (
+        [("edit_cell", "edited cell 4"), ("run_cell", "700.0")],
+        [("edit_cell", "edited cell 4\n\nThe user kept it and ran it:\n700.0")],
+    ):
+        said = step(prompt, *made)
+        assert said.checked and said.text.endswith("I changed the cell and ran it.")
+    again = step(prompt, ("edit_cell", "edited cell 4"), ("run_cell", "KeyError: 'rooms '"))
+    assert not again.found
+    assert (
+        "no key or column `beds` (columns: `rooms`"
+        in step(failed(shell, "x.beds", "KeyError: 'beds'")).text
+    )
+    assert not step(failed(shell, "1 / 0", "ZeroDivisionError: division by zero")).found
+    name = step(failed(shell, "house.head()", "NameError: name 'house' is not defined"))
+    assert name.arguments["new"] == "houses.head()"
+    why = step(failed(shell, source, "KeyError: 'price_cfh'", wish=explain_prompt))
+    assert why.text == "There is no column `price_cfh`; the closest name is `price_chf`."
 
 
 @pytest.mark.parametrize(
