@@ -16,6 +16,10 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -q -p no:nbval
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# Tests beside databases, servers and kernels of others, which need no environment of their own.
+BESIDE := $(addprefix tests/,extras/acp extras/cluster extras/gateway extras/hub extras/mcp_server \
+            extras/postgres tools/mcp faults/test_mcp.py e2e/test_older_kernel.py)
+
 .PHONY: help demo test test-systems check lint types imports quick notebooks examples earlier recordings lab weights clean system \
         everything core house shape prose docs wheel release-check wheels-check \
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
@@ -61,18 +65,18 @@ system:
 	    chromium ripgrep bubblewrap postgresql >/dev/null; }
 
 # Bash says how long something took and what it cost, children and all.
-test: $(STAMP) weights system  ## all checks, all tests, all notebooks; how long that took
+test: $(STAMP) weights system  ## all checks, tests and notebooks but test-systems; how long that took
 	@bash -c 'TIMEFORMAT="make test: %0lR of time, %0lU + %0lS of CPU"; time $(MAKE) --no-print-directory everything'
 
-test-systems: $(STAMP) system  ## beside other systems and in older applications, each in an environment of its own
+test-systems: $(STAMP) system  ## beside other systems, and in older applications in environments of their own
 	@bash -c 'TIMEFORMAT="make test-systems: %0lR of time, %0lU + %0lS of CPU"; \
-	  time $(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) --timeout 600 tests/systems'
+	  time $(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) --timeout 600 tests/systems $(BESIDE)'
 
 # The documentation is built by tests/docs, with the options that `make docs` has.
 everything:
 	@$(MAKE) --no-print-directory -O -j 2 check
-	@$(PYTEST) $(SIDE_BY_SIDE) --ignore=tests/e2e
-	@$(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) tests/e2e --durations=10 --durations-min=5
+	@$(PYTEST) $(SIDE_BY_SIDE) --ignore=tests/e2e --ignore=tests/systems $(BESIDE:%=--ignore=%)
+	@$(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) tests/e2e $(BESIDE:%=--ignore=%) --durations=10 --durations-min=5
 	@$(MAKE) --no-print-directory -j 3 notebooks release-check
 
 quick: $(STAMP)  ## the tests that need no kernel, no model and little time
