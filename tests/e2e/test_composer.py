@@ -12,6 +12,7 @@ from tests.e2e.side import BOTH, STAGE
 from tests.e2e.test_approval import ASK, prepare, python
 from tests.e2e.test_panel_actions import store
 from tests.loopback import Reply, chunk, event, stream, text_chunks, tool_chunks
+from tests.skills.support import put, text
 
 COMPOSER = ".hermes-composer"
 ANSWERS = f"{COMPOSER} > * > details"
@@ -98,6 +99,19 @@ def test_a_prompt_needs_no_cell_and_is_a_turn_like_others(side):
     notebook.until(lambda: "Ten." in str(notebook.outputs(2)))
     assert notebook.sources()[1] == "%%hermes\nas a cell, please"
     notebook.evaluate("m.deleteCell(2)")
+
+
+@BOTH
+def test_a_prompt_that_starts_with_a_skills_name_is_sent_with_the_skill(side):
+    side.fresh()
+    side.open()
+    put(
+        side.home / "skills", "moorings", text("moorings", "Checks moorings.", "Count the ropes.\n")
+    )
+    side.plays("Seven ropes.")
+    ask(side, "/moorings of the pier")
+    answer(side, "/moorings").get_by_text("Seven ropes.").wait_for()
+    assert "Count the ropes." in str(prompts(side)[0])
 
 
 @BOTH
