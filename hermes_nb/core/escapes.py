@@ -12,6 +12,8 @@ from functools import cache
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories of invisible characters."""
+_RESERVED = range(0xE0000, 0xE1000)
+"""Unassigned characters here are invisible too (Default_Ignorable_Code_Point in Unicode)."""
 _JOINED = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 """Zero-width joiners and non-joiners between two non-ASCII characters: many scripts and emoji need
 them. Next to an ASCII character they only hide text, and are escaped."""
@@ -67,7 +69,9 @@ class _Shapes(dict[int, str]):
         if len(self) >= _REMEMBERED:
             self.clear()
         character = chr(code)
-        hidden = unicodedata.category(character) in _HIDDEN and character not in self._keep
+        category = unicodedata.category(character)
+        hidden = category in _HIDDEN or (category == "Cn" and code in _RESERVED)
+        hidden = hidden and character not in self._keep
         shown = self[code] = _escaped(character) if hidden else character
         return shown
 

@@ -43,6 +43,7 @@ def test_plain_text_stays(text):
         ("\x1b[31m\x9b", "\\x1b[31m\\x9b"),
         ("\u202e\u200b\u2028\ufeff", "\\u202e\\u200b\\u2028\\ufeff"),
         ("\U000e0041\ud800", "\\U000e0041\\ud800"),
+        ("\U000e0000\U000e0fff", "\\U000e0000\\U000e0fff"),
     ],
 )
 def test_visible(text, seen):

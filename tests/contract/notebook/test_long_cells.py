@@ -15,7 +15,7 @@ RUNNING = "◌"
 def cells(request, tmp_path_factory):
     with beside_kernel(tmp_path_factory.mktemp("long"), request.param) as running:
         running.page = True
-        running.run("import hermes_nb.notebook.frontend as f\nf.QUICK = 1.5")
+        running.run("frontend.QUICK = frontend.SILENT = 10")  # there is a page to wait for
         yield running
 
 

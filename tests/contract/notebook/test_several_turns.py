@@ -126,6 +126,7 @@ def page(tmp_path):
     """Return a kernel whose page shows questions."""
     with beside_kernel(tmp_path) as running:
         running.page = True
+        running.run("frontend.QUICK = frontend.SILENT = 10")  # there is a page to wait for
         yield running
 
 
