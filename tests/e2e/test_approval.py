@@ -66,8 +66,10 @@ def test_a_click_allows_once_and_always_is_remembered(open_notebook, server, mod
     notebook.page.wait_for_timeout(300)
     assert asked(notebook)
     assert not results(model)
+    notebook.page.evaluate(f"document.querySelector('{ASK}').dataset.first = 'yes'")
     click(notebook, "Run once")
     notebook.page.wait_for_selector("text=allowed once")
+    notebook.page.wait_for_selector(f"{ASK}[data-first]", state="detached")
     asked(notebook)  # once is once
     click(notebook, "Always")
     outputs = notebook.finish(1)
