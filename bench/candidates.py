@@ -13,13 +13,12 @@ import argparse
 import asyncio
 import io
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -79,10 +78,10 @@ def result(code: str, part: Part) -> str:
     shell.user_ns[part.variable] = part.table.copy()
     printed = io.StringIO()
     with redirect_stdout(printed), redirect_stderr(io.StringIO()):
-        ran = shell.run_cell(code, silent=True)
+        ran = shell.run_cell(code)
     if not ran.success:
         return ""
-    return plain(printed.getvalue().strip() or ("" if ran.result is None else str(ran.result)))
+    return plain(printed.getvalue().strip() if ran.result is None else str(ran.result))
 
 
 async def main(*, everything: bool) -> None:
@@ -118,6 +117,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="also what rules answer")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        os.chdir(name)
+    with tempfile.TemporaryDirectory() as name, chdir(name):
         asyncio.run(main(everything=given.all))
